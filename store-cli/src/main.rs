@@ -1,0 +1,2 @@
+//! The `genstore` command line.
+fn main() {}
