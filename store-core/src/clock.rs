@@ -14,13 +14,23 @@ pub struct Time {
 impl Time {
     /// A moment from its parts; `None` if the nanoseconds are out of range.
     pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Self> {
-        if nanoseconds < 1_000_000_000 { Some(Self { seconds, nanoseconds }) } else { None }
+        if nanoseconds < 1_000_000_000 {
+            Some(Self {
+                seconds,
+                nanoseconds,
+            })
+        } else {
+            None
+        }
     }
 
     /// This moment, earlier by whole seconds.
     #[must_use]
     pub const fn minus_seconds(self, seconds: i64) -> Self {
-        Self { seconds: self.seconds.saturating_sub(seconds), nanoseconds: self.nanoseconds }
+        Self {
+            seconds: self.seconds.saturating_sub(seconds),
+            nanoseconds: self.nanoseconds,
+        }
     }
 
     /// RFC 3339 in UTC with nanoseconds; moments outside the years 1 to 9999 are clamped (it is text for people).
@@ -48,8 +58,14 @@ impl From<SystemTime> for Time {
                 let before = before.duration();
                 let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
                 match before.subsec_nanos() {
-                    0 => Self { seconds: -whole, nanoseconds: 0 },
-                    part => Self { seconds: -whole - 1, nanoseconds: 1_000_000_000 - part },
+                    0 => Self {
+                        seconds: -whole,
+                        nanoseconds: 0,
+                    },
+                    part => Self {
+                        seconds: -whole - 1,
+                        nanoseconds: 1_000_000_000 - part,
+                    },
                 }
             }
         }
@@ -69,14 +85,20 @@ pub trait Clock: Send + Sync {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the system's clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the system's clock"
+    )]
     fn now(&self) -> Time {
         SystemTime::now().into()
     }
 
     fn monotonic(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+        Duration::new(
+            now.tv_sec.unsigned_abs(),
+            u32::try_from(now.tv_nsec).unwrap_or(0),
+        )
     }
 }
 
@@ -87,10 +109,27 @@ mod tests {
     #[test]
     fn times_before_the_epoch_keep_their_nanoseconds() {
         let time: Time = (UNIX_EPOCH - Duration::new(1, 250_000_000)).into();
-        assert_eq!(time, Time { seconds: -2, nanoseconds: 750_000_000 });
+        assert_eq!(
+            time,
+            Time {
+                seconds: -2,
+                nanoseconds: 750_000_000
+            }
+        );
         assert_eq!(time.to_rfc3339(), "1969-12-31T23:59:58.750000000Z");
-        assert_eq!(Time::default().to_rfc3339(), "1970-01-01T00:00:00.000000000Z");
-        assert_eq!(Time { seconds: i64::MAX, nanoseconds: 1 }.to_rfc3339().len(), 30);
+        assert_eq!(
+            Time::default().to_rfc3339(),
+            "1970-01-01T00:00:00.000000000Z"
+        );
+        assert_eq!(
+            Time {
+                seconds: i64::MAX,
+                nanoseconds: 1
+            }
+            .to_rfc3339()
+            .len(),
+            30
+        );
         assert_eq!(Time::new(0, 1_000_000_000), None);
     }
 }

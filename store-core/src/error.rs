@@ -120,6 +120,8 @@ pub enum Wanted {
     Path,
     /// A tag.
     Tag,
+    /// A directory to checkpoint or to compare with.
+    Source,
 }
 
 impl Wanted {
@@ -130,6 +132,7 @@ impl Wanted {
             Self::Generation => "generation",
             Self::Path => "path",
             Self::Tag => "tag",
+            Self::Source => "directory",
         }
     }
 }
@@ -233,12 +236,14 @@ pub enum Error {
         bytes: u64,
     },
     /// An object that is needed is not in the store.
-    #[error("object {object} is missing from {}", place.display())]
+    #[error("object {object}{} is missing from {}", needed_by(needed.as_deref()), place.display())]
     ObjectMissing {
         /// The object.
         object: ObjectId,
         /// The generation's directory.
         place: PathBuf,
+        /// The path of the checkpoint that needs it, where that is known.
+        needed: Option<Vec<u8>>,
     },
     /// An object, pack or manifest does not hold what its name promises.
     #[error("{} is damaged: {problem}", path.display())]
@@ -251,7 +256,7 @@ pub enum Error {
         problem: String,
     },
     /// No such thing.
-    #[error("no {} {name:?}{}", wanted.word(), context(detail))]
+    #[error("no {} {}{}", wanted.word(), quoted(name), context(detail))]
     NotFound {
         /// What was looked for.
         wanted: Wanted,
@@ -261,7 +266,7 @@ pub enum Error {
         detail: String,
     },
     /// More than one thing has that name.
-    #[error("{} {name:?} is ambiguous: {}", wanted.word(), candidates.join(", "))]
+    #[error("{} {} is ambiguous: {}", wanted.word(), quoted(name), candidates.join(", "))]
     Ambiguous {
         /// What was looked for.
         wanted: Wanted,
@@ -316,35 +321,92 @@ pub enum Error {
     },
 }
 
+/// A name for people. Names from a store are escaped already; what somebody typed may hold anything.
+fn quoted(name: &str) -> String {
+    if name.chars().any(char::is_control) {
+        format!("{name:?}")
+    } else {
+        format!("\"{name}\"")
+    }
+}
+
+fn needed_by(path: Option<&[u8]>) -> String {
+    path.map(|path| format!(", which {} needs,", crate::name::escape(path)))
+        .unwrap_or_default()
+}
+
 fn context(detail: &str) -> String {
-    if detail.is_empty() { String::new() } else { format!(" ({detail})") }
+    if detail.is_empty() {
+        String::new()
+    } else {
+        format!(" ({detail})")
+    }
 }
 
 impl Error {
-    pub(crate) fn io(op: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        Self::Io { op, path: path.as_ref().to_owned(), source: source.into() }
+    pub(crate) fn io(
+        op: &'static str,
+        path: impl AsRef<Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io {
+            op,
+            path: path.as_ref().to_owned(),
+            source: source.into(),
+        }
     }
 
-    pub(crate) fn not_found(wanted: Wanted, name: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::NotFound { wanted, name: name.into(), detail: detail.into() }
+    pub(crate) fn not_found(
+        wanted: Wanted,
+        name: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::NotFound {
+            wanted,
+            name: name.into(),
+            detail: detail.into(),
+        }
     }
 
     pub(crate) fn invalid(what: &'static str, problem: impl Into<String>) -> Self {
-        Self::Invalid { what, problem: problem.into() }
+        Self::Invalid {
+            what,
+            problem: problem.into(),
+        }
     }
 
-    pub(crate) fn damaged(path: impl AsRef<Path>, object: Option<ObjectId>, problem: impl Into<String>) -> Self {
-        Self::Damaged { path: path.as_ref().to_owned(), object, problem: problem.into() }
+    pub(crate) fn damaged(
+        path: impl AsRef<Path>,
+        object: Option<ObjectId>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Damaged {
+            path: path.as_ref().to_owned(),
+            object,
+            problem: problem.into(),
+        }
     }
 
-    pub(crate) fn refused(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Refused { code, message: message.into(), hint: hint.into(), items: Vec::new() }
+    pub(crate) fn refused(
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::Refused {
+            code,
+            message: message.into(),
+            hint: hint.into(),
+            items: Vec::new(),
+        }
     }
 
     /// The stable, documented code (`docs/cli.md` lists them all).
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Io { source, .. } => match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Self::Io { source, .. } => match source
+                .raw_os_error()
+                .map(rustix::io::Errno::from_raw_os_error)
+            {
                 Some(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => "disk_full",
                 Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => "permission_denied",
                 Some(rustix::io::Errno::ROFS) => "read_only",
@@ -371,6 +433,7 @@ impl Error {
                 Wanted::Generation => "generation_not_found",
                 Wanted::Path => "path_not_found",
                 Wanted::Tag => "tag_not_found",
+                Wanted::Source => "source_not_found",
             },
             Self::Ambiguous { .. } => "ambiguous",
             Self::Invalid { .. } => "invalid",
@@ -394,7 +457,9 @@ impl Error {
             }
             Self::Selector { .. } | Self::FixedNameTaken { .. } => ErrorKind::Untrusted,
             Self::StoreBusy { .. } => ErrorKind::Busy,
-            Self::StoreNotFound { .. } | Self::NotFound { .. } | Self::Ambiguous { .. } => ErrorKind::NotFound,
+            Self::StoreNotFound { .. } | Self::NotFound { .. } | Self::Ambiguous { .. } => {
+                ErrorKind::NotFound
+            }
             Self::NotAStore { .. }
             | Self::StoreExists { .. }
             | Self::NotOwner { .. }
@@ -424,10 +489,16 @@ impl Error {
                 }
                 _ => return None,
             },
-            Self::Selector { store, .. } => format!(
-                "run `genstore status --store {}`: it names the generation to activate",
-                crate::name::quote_path(store)
-            ),
+            Self::Selector { store, fault } => {
+                let status = format!("genstore status --store {}", crate::name::quote_path(store));
+                match fault {
+                    SelectorFault::NotRegular { found: "directory" } => {
+                        let current = crate::name::quote_path(&store.join("CURRENT"));
+                        format!("move it out of the way: mv {current} {current}.aside; then `{status}` names the generation to activate")
+                    }
+                    _ => format!("run `{status}`: it names the generation to activate"),
+                }
+            }
             Self::FixedNameTaken { path, .. } => format!(
                 "move it out of the way: mv {0} {0}.aside; then run `genstore status`",
                 crate::name::quote_path(path)
@@ -439,6 +510,7 @@ impl Error {
             Self::StoreExists { path } => {
                 format!("use it: genstore status --store {}", crate::name::quote_path(path))
             }
+            Self::NotOwner { user, .. } if *user != 0 => "run as the owner of the store, or name another store".to_owned(),
             Self::NotOwner { .. } => "run as the owner, or add --as-owner to give what is written to the owner".to_owned(),
             Self::LocksUnsupported { .. } => {
                 "if only this host uses the store, add --single-host; else move the store to a local file system".to_owned()
@@ -459,9 +531,10 @@ impl Error {
                 Wanted::Lineage => "list them: genstore lineage list".to_owned(),
                 Wanted::Generation => "list them: genstore status".to_owned(),
                 Wanted::Path => "list what is there: genstore show ID --files".to_owned(),
+                Wanted::Source => "name a directory that exists".to_owned(),
             },
             Self::Ambiguous { wanted, .. } => match wanted {
-                Wanted::Lineage => "name one with --lineage".to_owned(),
+                Wanted::Lineage | Wanted::Tag => "name one with --lineage".to_owned(),
                 _ => "give more digits of the id".to_owned(),
             },
             Self::Refused { hint, .. } if !hint.is_empty() => hint.clone(),

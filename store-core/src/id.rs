@@ -135,7 +135,10 @@ impl GenerationId {
         if sequence == 0 {
             return None;
         }
-        Some(Self { sequence, digest: parse_hex(&text[15..])? })
+        Some(Self {
+            sequence,
+            digest: parse_hex(&text[15..])?,
+        })
     }
 }
 
@@ -152,13 +155,26 @@ impl fmt::Debug for GenerationId {
     }
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// A manifest holds hundreds of ids, and every operation reads one: a digit at a time would show.
 fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    for piece in bytes.chunks(ObjectId::LEN) {
+        let mut text = [[0; 2]; ObjectId::LEN];
+        for (pair, byte) in text.iter_mut().zip(piece) {
+            *pair = [
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ];
+        }
+        let text = text[..piece.len()].as_flattened();
+        f.write_str(std::str::from_utf8(text).expect("BUG: hex digits are ASCII"))?;
+    }
+    Ok(())
 }
 
 /// Lower-case hex of any bytes.
 pub fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
     for &byte in bytes {
         text.push(char::from(DIGITS[usize::from(byte >> 4)]));
@@ -173,7 +189,9 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }
-    text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+    text.chunks_exact(2)
+        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
+        .collect()
 }
 
 fn parse_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
@@ -213,7 +231,11 @@ macro_rules! serde_as_text {
 }
 serde_as_text!(ObjectId, ObjectId::parse, "an object id");
 serde_as_text!(Nonce, Nonce::parse, "32 lower-case hex digits");
-serde_as_text!(GenerationId, |text| GenerationId::parse(text.as_bytes()), "a generation id");
+serde_as_text!(
+    GenerationId,
+    |text| GenerationId::parse(text.as_bytes()),
+    "a generation id"
+);
 
 #[cfg(test)]
 mod tests {

@@ -152,7 +152,18 @@ mod tests {
         for good in ["v1.0", "release/2026", "abc", "deadbeefg", "Latest", "DEAD"] {
             assert!(is_tag(good), "{good}");
         }
-        for bad in ["", "latest", "latest~1", "first", "@2026", "-x", "dead", "0123456789", "a b", "a\n"] {
+        for bad in [
+            "",
+            "latest",
+            "latest~1",
+            "first",
+            "@2026",
+            "-x",
+            "dead",
+            "0123456789",
+            "a b",
+            "a\n",
+        ] {
             assert!(!is_tag(bad), "{bad}");
         }
     }

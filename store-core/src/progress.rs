@@ -81,7 +81,10 @@ impl Cancel {
 
     pub(crate) fn check(&self) -> crate::Result<()> {
         if self.is_cancelled() {
-            return Err(crate::Error::Cancelled { code: "cancelled", reason: "cancelled by the caller".to_owned() });
+            return Err(crate::Error::Cancelled {
+                code: "cancelled",
+                reason: "cancelled by the caller".to_owned(),
+            });
         }
         Ok(())
     }

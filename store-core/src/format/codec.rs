@@ -1,5 +1,10 @@
 //! The primitives of `docs/format.md` section 1: a cursor over untrusted bytes, and its counterpart that writes.
 
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "every reader fails alike: the bytes end too early or break the rule that its line names"
+)]
+
 use crate::clock::Time;
 use crate::id::{Nonce, ObjectId};
 
@@ -31,7 +36,10 @@ impl<'a> Cursor<'a> {
 
     /// An error at this place.
     pub const fn error<T>(&self, problem: &'static str) -> Decoded<T> {
-        Err(DecodeError { problem, at: self.at })
+        Err(DecodeError {
+            problem,
+            at: self.at,
+        })
     }
 
     /// How many bytes were read.
@@ -152,12 +160,20 @@ impl<'a> Cursor<'a> {
 
     /// An optional value.
     pub fn opt<T>(&mut self, read: impl FnOnce(&mut Self) -> Decoded<T>) -> Decoded<Option<T>> {
-        if self.flag()? { read(self).map(Some) } else { Ok(None) }
+        if self.flag()? {
+            read(self).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Nothing may be left over.
     pub fn finish(&self) -> Decoded<()> {
-        if self.remaining() == 0 { Ok(()) } else { self.error("bytes left over") }
+        if self.remaining() == 0 {
+            Ok(())
+        } else {
+            self.error("bytes left over")
+        }
     }
 }
 
@@ -179,6 +195,16 @@ impl Encoder {
     /// What was written.
     pub fn finish(self) -> Vec<u8> {
         self.0
+    }
+
+    /// What was written so far.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Forgets what was written but keeps the memory, so that one encoder serves many objects.
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// How much was written, in bytes.

@@ -1,5 +1,18 @@
 //! Objects: how bytes get into packs and out of them. `docs/format.md` sections 4 and 5.
 
+mod block;
+mod cache;
+pub mod chunker;
+pub mod index;
+#[doc(hidden)]
+pub mod memory;
+pub mod merge;
+pub mod reader;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod verify;
+pub mod writer;
+
 use crate::Result;
 use crate::id::ObjectId;
 
