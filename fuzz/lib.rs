@@ -1,1 +1,1 @@
-//! Fuzz targets.
+//! The fuzz targets of genstore are binaries: see `run.sh`.
