@@ -100,9 +100,7 @@ mod store;
 pub mod worktree;
 
 pub use error::{Error, ErrorKind, Result, SelectorFault, Wanted};
-pub use ops::Warning;
 pub use ops::activate::{ActivateOptions, ActivateTarget, Activated};
-pub use ops::annotate::Published;
 pub use ops::checkpoint::{ChangeCounts, Checkpointed};
 pub use ops::init::{InitOutcome, InitRequest};
 pub use ops::read::{CheckpointInfo, LineageInfo, View, WorktreeDiff};
@@ -110,4 +108,5 @@ pub use ops::restore::{PathReason, RestorePlan, RestorePlanned, RestoreReport, R
 pub use ops::status::{BytesStatus, GenerationStatus, SelectorStatus, Status};
 pub use ops::undo::UndoPlan;
 pub use ops::verify::{Damage, VerifyReport, VerifyTarget};
+pub use ops::{Published, Warning};
 pub use store::{CheckpointBuilder, Store, StoreOptions};

@@ -20,6 +20,7 @@ mod names;
 mod outputs;
 mod readme;
 mod real_tree;
+mod regressions;
 mod selector_faults;
 mod syscalls;
 mod verbs;

@@ -7,26 +7,12 @@ use crate::format::catalog::{CheckpointRef, LineageState};
 use crate::format::manifest::{
     LineageAction, LineageRequest, NoteRequest, PinRequest, Request, TagAction, TagRequest,
 };
-use crate::id::{GenerationId, ObjectId};
+use crate::id::ObjectId;
 use crate::root::{Context, Root};
 use crate::{Error, Result, Wanted};
 
-use super::Warning;
-use super::commit::{self, Committed, Verdict};
-
-/// A change of the catalog that was published, or was so already.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Published {
-    /// The generation that is live now.
-    pub generation: GenerationId,
-    /// The one that was live before.
-    pub previous: GenerationId,
-    /// False: nothing had to be changed.
-    pub created: bool,
-    /// Things that went wrong without touching the result.
-    pub warnings: Vec<Warning>,
-}
+use super::Published;
+use super::commit::{self, Verdict};
 
 pub(crate) fn tag_exists(tag: &str, at: &ObjectId) -> Error {
     Error::refused(
@@ -55,26 +41,7 @@ fn publish(
             },
         })
     })?;
-    match committed {
-        Committed::Published {
-            generation,
-            previous,
-            warnings,
-            ..
-        } => Ok(Published {
-            generation,
-            previous,
-            created: true,
-            warnings,
-        }),
-        Committed::Nothing { generation, .. } => Ok(Published {
-            generation,
-            previous: generation,
-            created: false,
-            warnings: Vec::new(),
-        }),
-        Committed::Restart => Err(Error::Conflict),
-    }
+    committed.published()
 }
 
 /// The checkpoint must still be there under that number; the number alone may have passed to nobody else.

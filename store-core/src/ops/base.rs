@@ -112,6 +112,19 @@ impl Base {
         Catalog::open(&self.objects, &self.live.manifest.catalog)
     }
 
+    /// Whether what was opened is still true of a live generation that was resolved since: the same one, with every pack
+    /// that was intact still there at its size.
+    pub(crate) fn still_describes(&self, live: &Live) -> Result<bool> {
+        if live.id != self.live.id {
+            return Ok(false);
+        }
+        let found = generation::examine_packs(&live.dir, &live.manifest)?;
+        let same = |(before, now): (&PackEntry, &PackEntry)| {
+            before.state != PackState::Ok || now.state == PackState::Ok
+        };
+        Ok(self.packs.iter().zip(&found).all(same))
+    }
+
     /// The BLAKE3 of the ids of the packs that are missing or damaged, for the stat cache (`docs/format.md` section 10).
     pub(crate) fn damage(&self) -> ObjectId {
         let mut ids = Vec::new();

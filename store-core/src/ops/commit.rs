@@ -10,17 +10,18 @@ use crate::disk::{Dir, FILE_MODE};
 use crate::format::manifest::{
     Kept, KeptReason, Manifest, Operation, PackEntry, PackState, Policy, Request,
 };
+use crate::format::pack::MAX_BLOCK_BYTES;
 use crate::generation::{self, Draft, EpochChoice, NewPack, NotPublished, SharedPack};
 use crate::id::{GenerationId, ObjectId};
 use crate::lock::StoreLock;
 use crate::objects::{Class, ObjectSource};
 use crate::root::{self, Context, Root};
-use crate::selector::{Live, Raw};
+use crate::selector::{self, Live, Raw};
 use crate::{Error, Result, layout};
 
-use super::Warning;
 use super::base::{Access, Base};
 use super::staging::{self, Staging};
+use super::{Published, Warning};
 
 /// How much may be copied, because links do not work, on the path of a commit.
 const MAX_COPIES_BYTES: u64 = 64 << 20;
@@ -60,6 +61,32 @@ pub(crate) enum Committed<T> {
     Nothing { generation: GenerationId, value: T },
     /// What was prepared stands on a state that is gone: an activation came in between, or damage was found.
     Restart,
+}
+
+impl Committed<()> {
+    /// The answer of a verb that changes only the catalog.
+    pub(crate) fn published(self) -> Result<Published> {
+        match self {
+            Self::Published {
+                generation,
+                previous,
+                warnings,
+                ..
+            } => Ok(Published {
+                generation,
+                previous,
+                created: true,
+                warnings,
+            }),
+            Self::Nothing { generation, .. } => Ok(Published {
+                generation,
+                previous: generation,
+                created: false,
+                warnings: Vec::new(),
+            }),
+            Self::Restart => Err(Error::Conflict),
+        }
+    }
 }
 
 /// New objects, and the state that they were prepared against.
@@ -155,16 +182,16 @@ pub(crate) fn commit<T>(
     let mut copies: Vec<NewPack> = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let lock = StoreLock::acquire(&root.dir, context.wait(), &context.lock_text())?;
-        let now = Base::open(root, context, Access::Mapped)?;
-        // Another epoch, or damage that was not seen when trees were taken over unread: start again from the new state.
-        if now.manifest().epoch != prepared.base.manifest().epoch || newly_damaged(&prepared, &now)
-        {
-            return Ok(Committed::Restart);
-        }
-        // A concurrent undo dropped it: what was taken over unread from it may go, so it is read again.
-        if let Some(id) = &prepared.stands_on
-            && now.catalog()?.lineage_of(id)?.is_none()
-        {
+        let live = selector::resolve(root, context)?;
+        // Mostly nobody came in between: then the indexes that are open already serve.
+        let reopened;
+        let now = if prepared.base.still_describes(&live)? {
+            prepared.base
+        } else {
+            reopened = Base::of(live, Access::Mapped)?;
+            &reopened
+        };
+        if stands_on_nothing(&prepared, now)? {
             return Ok(Committed::Restart);
         }
         let staging = prepared
@@ -172,7 +199,7 @@ pub(crate) fn commit<T>(
             .take()
             .unwrap_or_else(|| Staging::new(&incoming, None));
         let mut edit = CatalogEdit::new(&now.catalog()?);
-        let (request, counts, value) = match change(&now, &mut edit, &staging)? {
+        let (request, counts, value) = match change(now, &mut edit, &staging)? {
             // Visible is not yet durable: whoever published it may still be syncing.
             Verdict::Nothing(value) => {
                 root.dir.sync()?;
@@ -188,30 +215,25 @@ pub(crate) fn commit<T>(
             } => (request, counts, value),
         };
         let catalog = edit.finish(&staging)?;
-        let relied = missing_now(&prepared, &now, &staging)?;
+        let relied = missing_now(&prepared, now, &staging)?;
         if !relied.is_empty() {
             drop(lock);
-            for id in relied {
-                let bytes = prepared
-                    .base
-                    .objects
-                    .get(&id, crate::format::pack::MAX_BLOCK_BYTES as usize)?;
-                staging.put_always(&bytes, Class::Chunk)?;
-            }
+            copy_relied(prepared.base, &relied, &staging)?;
             prepared.catalog = Some(staging);
             continue;
         }
         prepared.sealed.extend(staging.seal()?);
         let highest = generation::clean_incoming(root, &incoming, Some(&now.live))?;
-        let found = first_after_boot(root, context, &now.live)?;
+        let after_boot = first_after_boot(root, context, &now.live)?;
         let mut draft = draft_on(
             root,
             context,
-            &now,
+            now,
             catalog,
-            operation(&now, &request, counts),
+            operation(now, &request, counts),
         )?;
-        draft.kept.extend(found);
+        let looked = after_boot.is_some();
+        draft.kept.extend(after_boot.unwrap_or_default());
         draft.sequence = draft.sequence.max(highest + 1);
         draft
             .shared
@@ -221,7 +243,9 @@ pub(crate) fn commit<T>(
         let expected = Raw::selecting(&now.live.id);
         match generation::publish(root, &lock, context, &incoming, &expected, draft) {
             Ok((generation, manifest)) => {
-                remember_boot(root);
+                if looked {
+                    remember_boot(root);
+                }
                 let warnings = if housekeep {
                     after_commit(root, &manifest)
                 } else {
@@ -255,18 +279,31 @@ pub(crate) fn commit<T>(
     Err(Error::Conflict)
 }
 
-/// Whether a pack that was intact in the base is missing or damaged now.
-fn newly_damaged(prepared: &Prepared<'_>, now: &Base) -> bool {
+/// Copies objects that the live packs lack from the base, which is pinned and still has them. Not under LOCK.
+fn copy_relied(base: &Base, relied: &[ObjectId], staging: &Staging<'_>) -> Result<()> {
+    for id in relied {
+        let bytes = base.objects.get(id, MAX_BLOCK_BYTES as usize)?;
+        staging.put_always(&bytes, Class::Chunk)?;
+    }
+    Ok(())
+}
+
+/// Whether what was prepared stands on a state that is gone: another epoch; damage that was not seen when trees were taken
+/// over unread; or the checkpoint that they were taken over from was dropped, so that they may go too.
+fn stands_on_nothing(prepared: &Prepared<'_>, now: &Base) -> Result<bool> {
+    let base = prepared.base;
     let intact = |id: &ObjectId| {
-        prepared
-            .base
-            .packs
-            .iter()
-            .any(|pack| pack.id == *id && pack.state == PackState::Ok)
+        let mut packs = base.packs.iter();
+        packs.any(|pack| pack.id == *id && pack.state == PackState::Ok)
     };
-    now.packs
-        .iter()
-        .any(|pack| pack.state != PackState::Ok && intact(&pack.id))
+    let newly_damaged = |pack: &PackEntry| pack.state != PackState::Ok && intact(&pack.id);
+    if now.manifest().epoch != base.manifest().epoch || now.packs.iter().any(newly_damaged) {
+        return Ok(true);
+    }
+    match &prepared.stands_on {
+        Some(id) => Ok(now.catalog()?.lineage_of(id)?.is_none()),
+        None => Ok(false),
+    }
 }
 
 /// Objects that were found in the base, and are now neither in the live packs nor among the new ones.
@@ -406,38 +443,31 @@ pub(crate) fn after_commit(root: &Root, manifest: &Manifest) -> Vec<Warning> {
     }
 }
 
-/// The first writer after a boot looks for what a power loss left without a claim. `cache/boot` remembers the boot.
-pub(crate) fn first_after_boot(root: &Root, context: &Context, live: &Live) -> Result<Vec<Kept>> {
+/// The first writer after a boot looks for what a power loss left without a claim, and gives what is to be kept of it.
+/// `None`: somebody looked already; `cache/boot` remembers the boot.
+fn first_after_boot(root: &Root, context: &Context, live: &Live) -> Result<Option<Vec<Kept>>> {
     let boot = root::boot_id();
     let cache = root.sub_or_make(layout::CACHE)?;
-    if !boot.is_empty() && knows_boot(&cache, &boot) {
-        return Ok(Vec::new());
+    let known = cache
+        .open_file("boot")
+        .and_then(|file| file.read_up_to(256));
+    if !boot.is_empty() && known.is_ok_and(|known| known == boot.as_bytes()) {
+        return Ok(None);
     }
-    generation::scan_after_boot(root, live, &context.clock.now().to_rfc3339())
+    let now = context.clock.now().to_rfc3339();
+    generation::scan_after_boot(root, live, &now).map(Some)
 }
 
 /// Marks that this boot's first writer has looked, once what it found is in a published `kept`.
 ///
 /// Best effort: without the mark the next writer looks again.
 fn remember_boot(root: &Root) {
-    let boot = root::boot_id();
-    let Ok(cache) = root.sub(layout::CACHE) else {
-        return;
-    };
-    if boot.is_empty() || knows_boot(&cache, &boot) {
-        return;
+    if let Ok(cache) = root.sub(layout::CACHE) {
+        cache.unlink("boot").ok();
+        if let Ok(file) = cache.create("boot", FILE_MODE) {
+            file.append(root::boot_id().as_bytes()).ok();
+        }
     }
-    cache.unlink("boot").ok();
-    if let Ok(file) = cache.create("boot", FILE_MODE) {
-        file.append(boot.as_bytes()).ok();
-    }
-}
-
-fn knows_boot(cache: &Dir, boot: &str) -> bool {
-    cache
-        .open_file("boot")
-        .and_then(|file| file.read_up_to(256))
-        .is_ok_and(|known| known == boot.as_bytes())
 }
 
 /// A commit that changes only the catalog.

@@ -16,6 +16,21 @@ pub(crate) mod undo;
 pub(crate) mod verify;
 
 use crate::Error;
+use crate::id::GenerationId;
+
+/// A change of the catalog that was published, or was so already.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Published {
+    /// The generation that is live now.
+    pub generation: GenerationId,
+    /// The one that was live before.
+    pub previous: GenerationId,
+    /// False: nothing had to be changed.
+    pub created: bool,
+    /// Things that went wrong without touching the result.
+    pub warnings: Vec<Warning>,
+}
 
 /// Something that went wrong without touching the result.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use crate::objects::ObjectSource;
 use crate::root::{Context, Root, host_name};
 use crate::{Error, Result};
 
+use super::Published;
 use super::activate::{self, ActivateOptions, ActivateTarget};
-use super::annotate::Published;
 use super::base::{Access, Base};
-use super::commit::{self, Committed, Verdict};
+use super::commit::{self, Verdict};
 
 /// What an undo would take back.
 #[derive(Clone, Debug)]
@@ -247,26 +247,7 @@ pub(crate) fn undo(
             value: (),
         })
     })?;
-    match committed {
-        Committed::Published {
-            generation,
-            previous,
-            warnings,
-            ..
-        } => Ok(Published {
-            generation,
-            previous,
-            created: true,
-            warnings,
-        }),
-        Committed::Nothing { generation, .. } => Ok(Published {
-            generation,
-            previous: generation,
-            created: false,
-            warnings: Vec::new(),
-        }),
-        Committed::Restart => Err(Error::Conflict),
-    }
+    committed.published()
 }
 
 fn undo_activation(

@@ -238,7 +238,7 @@ impl<'a> Check<'a> {
     fn broken_pack(&mut self, dir: &Dir, pack: &PackEntry) {
         let problem = match pack.state {
             PackState::Missing => "the pack is missing",
-            _ => "the pack has the wrong size",
+            _ => "the pack cannot be used: its size or its index is not right",
         };
         let damage = Damage::file(
             &dir.path_of(layout::pack_name(&pack.id)),
